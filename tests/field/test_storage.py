@@ -1,15 +1,15 @@
 """Saved fields: round trips, and files that are not what they should be."""
 
-import json
 import os
 import pickle
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import kronfield as kf
 from cases import FUNCTIONS, cosine_bell
+from edits import edits, rewrite
 from kronfield._core.labels import AxisLabel, Labels
 from kronfield.field import storage
 
@@ -110,18 +110,6 @@ def test_every_truncation_and_flipped_byte_is_refused(tmp_path):
             kf.load(path)
 
 
-def _rewrite(path, change):
-    """Alter a saved field the way someone who knows the format would, checksum and all."""
-    from safetensors import safe_open
-
-    arrays = load_file(path)
-    with safe_open(path, framework="numpy") as file:
-        metadata = json.loads(file.metadata()["kronfield"])
-    change(metadata, arrays)
-    text = json.dumps(metadata)
-    save_file(arrays, path, metadata={"kronfield": text, "sha256": storage._checksum(text, arrays)})
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -146,8 +134,62 @@ def _rewrite(path, change):
 def test_hostile_files(change, words, tmp_path):
     path = tmp_path / "a.field"
     kf.fit(np.arange(8.0)).save(path)
-    _rewrite(path, change)
+    rewrite(path, change)
     with pytest.raises(kf.InputError, match=words):
+        kf.load(path)
+
+
+def _saved_of_each_kind(folder):
+    """Save a file of each kind; yield it, and what loads and uses it."""
+
+    def use(path):
+        field = kf.load(path)
+        field(np.full((2, field.dimensions), 0.3))
+        field.on_grid() if field.dimensions < 3 else repr(field)
+
+    points = rng.random((40, 2))
+    many, two = rng.random((40, 4)), kf.Kronecker(kf.Gaussian(6, 0.2), kf.Triangle(5, 0.4))
+    wave = np.sin(np.arange(9.0))[:, None] * np.cos(np.arange(8.0) / 2)
+    fields = {
+        "line": kf.fit(np.arange(12.0)),
+        "samples": kf.fit(wave),
+        "encoded": kf.fit(wave, encoding=two, ridge=1e-3),
+        "low": kf.fit(np.outer(np.arange(8.0), np.arange(9.0)), rank=1),
+        "points": kf.fit_points(points, np.sin(points @ [3, 5]), trend=1),
+        "dual": kf.fit_points(many, many @ np.arange(4.0), form="dual"),
+        "factored": kf.fit_points(many, many @ np.arange(4.0), form="factored"),
+    }
+    for name, field in fields.items():
+        field.save(folder / f"{name}.field")
+        yield folder / f"{name}.field", use
+    sums = kf.Statistics(two, [(0, 1), (0, 1)])
+    sums.add(points, points[:, 0])
+    sums.save(folder / "sums.field")
+    yield folder / "sums.field", lambda path: kf.Statistics.load(path).solve()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_edited_files_of_each_kind_raise_errors_for_users(tmp_path):
+    """With a valid checksum, an entry of another kind is either harmless or refused."""
+    refused, others = 0, []
+    for path, use in _saved_of_each_kind(tmp_path):
+        for edited in edits(path, 60):
+            try:
+                use(edited)
+            except kf.InputError:
+                refused += 1
+            except Exception as error:  # noqa: BLE001
+                others.append((path.name, type(error).__name__, str(error)[:80]))
+    assert not others
+    assert refused > 200
+
+
+def test_metadata_nested_without_end_are_refused(tmp_path):
+    path = tmp_path / "deep.field"
+    text = "[" * 200000
+    arrays = {"weights": np.ones(3)}
+    save_file(arrays, path, metadata={"kronfield": text, "sha256": storage._checksum(text, arrays)})
+    with pytest.raises(kf.InputError, match="path"):
         kf.load(path)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import kronfield as kf
+from edits import edits
 from kronfield.fitting.settings import DEFAULT
 from kronfield.nn import CoordinateMLP, DivergenceError, Grid, NetworkField, as_field, train
 from kronfield.nn.run import TrainingRun
@@ -572,3 +573,31 @@ def test_a_trained_kronecker_network_saves_too(tmp_path):
 def test_refusals(call, message):
     with pytest.raises(kf.InputError, match=message):
         call()
+
+
+def test_edited_networks_and_checkpoints_raise_errors_for_users(tmp_path):
+    """With a valid checksum, an entry of another kind is either harmless or refused."""
+    values = np.random.default_rng(0).random((5, 5))
+
+    def trained(path):
+        small = kf.Kronecker(kf.Gaussian(4, 0.2), kf.Gaussian(4, 0.2))
+        model = CoordinateMLP(small, 1, 4, 1)
+        return train(model, values, epochs=2, checkpoint=path, resume=path.exists())
+
+    def use(path):
+        field = kf.load(path)
+        field(np.full((2, 2), 0.3))
+        field.on_grid()
+
+    trained(tmp_path / "a.ckpt").field.save(tmp_path / "a.field")
+    refused, others = 0, []
+    for path, load in ((tmp_path / "a.field", use), (tmp_path / "a.ckpt", trained)):
+        for edited in edits(path, 60):
+            try:
+                load(edited)
+            except kf.InputError:
+                refused += 1
+            except Exception as error:  # noqa: BLE001
+                others.append((path.name, type(error).__name__, str(error)[:80]))
+    assert not others
+    assert refused > 60

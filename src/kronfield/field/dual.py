@@ -224,7 +224,7 @@ def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any
             and system.centres.shape == (P, len(head.frames))
             and trend.shape == (C, len(basis.powers))
             and variances.shape == (C,)
-            and 1 + head.is_complex <= C
+            and head.fits(C, len(similarity.widths))
             and 0 < ridge < math.inf
             and all(np.all(np.isfinite(a)) for a in (coefficients, trend, *inside.values()))
         )

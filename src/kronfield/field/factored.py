@@ -195,7 +195,7 @@ def factored_from(
             and sum(emb.size for emb in splines) == K
             and min(K, T) >= 1
             and trend.shape == (C, 1)
-            and 1 + head.is_complex <= C
+            and head.fits(C, len(splines))
             and all(np.all(np.isfinite(a)) for a in (planes, trend))
         )
     if not valid:

@@ -1019,11 +1019,14 @@ def field_from(
         head = storage.Head.of(metadata)
         planes = arrays["weights"].astype(head.weights_dtype)
         positions = head.positions(arrays)
+        if (
+            not isinstance(encoding, Kronecker)
+            or not head.fits(len(planes), encoding.dimensions)
+            or planes.shape[1:] != encoding.shape
+            or not np.all(np.isfinite(planes))
+        ):
+            raise storage.misfit(path)
         trend = _trend_from(arrays, metadata, planes)
-    if not isinstance(encoding, Kronecker) or not _fit_together(
-        encoding, planes, head.frames, head.is_complex
-    ):
-        raise storage.misfit(path)
     return Field(encoding, planes, head.frames, positions, **head.about).with_trend(trend)
 
 
@@ -1042,20 +1045,3 @@ def _trend_from(
     if coefficients.shape != expected or not np.all(np.isfinite(coefficients)):
         raise ValueError(f"a trend without {expected} finite coefficients")
     return Trend(basis, coefficients)
-
-
-def _fit_together(
-    encoding: Kronecker, planes: Array, frames: Sequence[Frame], is_complex: bool
-) -> bool:
-    """Return whether weights, encoding and frames have matching shapes and valid numbers."""
-    in_order = all(
-        f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high)
-        for f in frames
-    )
-    return (
-        in_order
-        and len(frames) == encoding.dimensions
-        and planes.shape[1:] == encoding.shape
-        and planes.shape[0] >= 1 + is_complex
-        and bool(np.all(np.isfinite(planes)))
-    )

@@ -44,6 +44,17 @@ def load(
 
         return load_lazy(path, functions)
     arrays, metadata = storage.read(path)
+    with storage.restoring(path):
+        return _restored(path, arrays, metadata, functions)
+
+
+def _restored(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]] | None,
+) -> Field:
+    """Return the field of a file from its contents."""
     kind = metadata.get("kind", "field")
     if kind == "field":
         return placed(field_from(path, arrays, metadata, functions), arrays, metadata)
@@ -68,9 +79,10 @@ def load(
                 "path", got, "PyTorch", "Install it with: pip install 'kronfield[torch]'"
             ) from error
         return network_from(path, arrays, metadata, functions)
-    remedy = {"checkpoint": "Continue with train(..., checkpoint=..., resume=True)."}.get(
-        kind, "Use Statistics.load."
-    )
+    remedy = {
+        "checkpoint": "Continue with train(..., checkpoint=..., resume=True).",
+        "statistics": "Use Statistics.load.",
+    }.get(str(kind), storage.DAMAGED)
     raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)
 
 

@@ -240,8 +240,14 @@ def low_rank_from(
         encoding = Encoding.from_dict(metadata["encoding"], functions)
         head = storage.Head.of(metadata)
         numbers = arrays["cores"].astype(head.weights_dtype)
+        if not head.fits(int(metadata["planes"]), len(head.frames)):
+            raise storage.misfit(path)
         ranks = [1, *map(int, metadata["ranks"]), 1]
-        if not isinstance(encoding, Kronecker) or min(ranks) < 1:
+        if (
+            not isinstance(encoding, Kronecker)
+            or encoding.dimensions != len(head.frames)
+            or min(ranks) < 1
+        ):
             raise ValueError("an encoding or ranks that do not belong to a field")
         sizes = [*encoding.shape, int(metadata["planes"])]
         shapes = list(zip(ranks[:-1], sizes, ranks[1:], strict=True))

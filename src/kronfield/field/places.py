@@ -281,7 +281,7 @@ def places_from(
             np.array(about[name], dtype=np.float64) for name in ("low", "length", "units")
         )
         resolution = float(about["resolution"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     shapes = parts is not None and parts.ndim == 2 and parts.shape[1] == D and len(parts) > 0
     if not shapes or any(one.shape != (D,) for one in (low, length, units)) or min(units) <= 0:

@@ -120,9 +120,18 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
             metadata = _metadata(target, header)
             names = list(file.keys())
             arrays = {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    # RecursionError: metadata that are nested without end
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         seen = error if isinstance(error, OSError | MemoryError) else _seen(target)
         raise problem("path", f"{target} ({seen})", "a saved field", _REMEDY) from error
     if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
@@ -184,6 +193,8 @@ def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
 # The parts of a file
 # ------------------------------------------------------------------------------------------
 
+# A position in units of an embedder that is this far away would overflow where it is multiplied.
+_FAR = 1e100
 DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
@@ -201,6 +212,8 @@ class Head:
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Head:
         """Return the head of a file; call it inside `restoring`."""
+        if not isinstance(metadata["frames"], list):
+            raise TypeError("frames that are no list")
         wraps = metadata.get("wraps") or [False] * len(metadata["frames"])
         frames = [
             Frame(*(float(v) for v in frame), wraps=bool(one))
@@ -227,15 +240,48 @@ class Head:
 
     def positions(self, arrays: Mapping[str, Array]) -> list[Array]:
         """Return the default positions of `on_grid`."""
-        return [arrays[f"axis{i}"].astype(np.float64) for i in range(len(self.frames))]
+        return positions(arrays, len(self.frames))
+
+    def fits(self, planes: int, dimensions: int) -> bool:
+        """Return whether frames, and the number of planes, belong to a field of these dimensions.
+
+        The ends of the domain must be usable numbers in the units of the embedders.
+        """
+        parts = 1 + self.is_complex
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = all(np.all(np.abs(f.unit([f.low, f.high])) < _FAR) for f in self.frames)
+        return (
+            finite
+            and len(self.frames) == dimensions >= 1
+            and all(f.length > 0 and f.low < f.high for f in self.frames)
+            and planes >= 1
+            and (planes % parts == 0 if self.channels else planes == parts)
+        )
+
+
+def positions(arrays: Mapping[str, Array], dimensions: int) -> list[Array]:
+    """Return the default positions of `on_grid` on each axis; call it inside `restoring`."""
+    found = [arrays[f"axis{i}"].astype(np.float64) for i in range(dimensions)]
+    if not all(x.ndim == 1 and len(x) and np.all(np.isfinite(x)) for x in found):
+        raise ValueError("positions that are not finite numbers on one axis")
+    return found
 
 
 @contextlib.contextmanager
 def restoring(path: Any, expected: str = "a saved field") -> Iterator[None]:
-    """Raise the error of a damaged file if its parts are missing or of another kind."""
+    """Raise the error of a damaged file if its parts are missing or of another kind.
+
+    This is the one door of everything that is made from the contents of a file. A file can be
+    edited so that its checksum is valid, and then nearly any exception is possible. Lack of memory
+    and missing libraries are no faults of the file.
+    """
     try:
         yield
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:
+        if isinstance(error, InputError) and str(error).startswith("path:"):
+            raise  # says already which file, and why
         raise problem(
             "path", f"{path} ({type(error).__name__}: {error})", expected, DAMAGED
         ) from error

@@ -556,14 +556,15 @@ class Statistics:
             result._single = bool(metadata["single"])
             result.count, result.dropped = int(metadata["count"]), int(metadata["dropped"])
             result.total = float(metadata["total"])
-        shape = result._rule.shape
-        consistent = (
-            stencil.shape == (len(offsets), *shape)
-            and result._rhs.shape == (len(result._energy), *shape)
-            and [g.shape for g in result._grams] == [(t,) for t in result._rule.taps]
-            and all(a.dtype == np.float64 and np.all(np.isfinite(a)) for a in arrays.values())
-            and result.count >= 0
-        )
+            shape = result._rule.shape
+            consistent = (
+                stencil.shape == (len(offsets), *shape)
+                and result._rhs.shape == (len(result._energy), *shape)
+                and [g.shape for g in result._grams] == [(t,) for t in result._rule.taps]
+                and all(a.dtype == np.float64 and np.all(np.isfinite(a)) for a in arrays.values())
+                and 0 <= result.count <= _MOST_POINTS
+                and 0 <= result.total < math.inf
+            )
         if not consistent:
             raise storage.misfit(path, "saved statistics")
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
@@ -581,6 +582,10 @@ class Statistics:
             # Version 0.1.0 blended by similarity.
             result = cls(encoding, domain, rows="similarity")
         return result
+
+
+# A count in a file that is larger is no count of points: 2^53, up to which floats are exact.
+_MOST_POINTS = 2**53
 
 
 def _sum(one: Array, other: Array, sign: int) -> Array:

@@ -185,7 +185,7 @@ def load(
     if not isinstance(encoding, Kronecker):
         raise storage.misfit(path)
     fits = (
-        len(head.frames) == encoding.dimensions
+        head.fits(len(planes), encoding.dimensions)
         and planes.shape[1:] == encoding.shape
         and planes.dtype == head.weights_dtype
     )

@@ -343,8 +343,7 @@ def network_from(
     functions: Mapping[str, Callable[..., Any]] | None = None,
 ) -> NetworkField:
     """Return the network that `NetworkField.save` wrote, from the contents of its file."""
-    remedy = "The file is damaged or altered: save it again from the field."
-    try:
+    with storage.restoring(path, "a saved network"):
         # The initial weights are replaced, so leave the global random state unchanged.
         with torch.random.fork_rng(devices=[]):
             model = CoordinateMLP.from_dict(metadata["network"], functions)
@@ -358,7 +357,7 @@ def network_from(
             for name, old in without_description(model.state_dict()).items()
         }
         model.load_state_dict(state)
-        axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(model.encoding.dimensions)]
+        axes = storage.positions(arrays, model.encoding.dimensions)
         return NetworkField(
             model,
             domain=metadata["domain"],
@@ -366,10 +365,6 @@ def network_from(
             channels=bool(metadata["channels"]),
             info=metadata.get("info"),
         )
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise problem(
-            "path", f"{path} ({type(error).__name__}: {error})", "a saved network", remedy
-        ) from error
 
 
 def _as_numpy(tensor: Tensor) -> Array:
