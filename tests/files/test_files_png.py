@@ -39,6 +39,57 @@ def test_eight_bit_as_pillow_reads_it(tmp_path_factory, height, width, channels,
         np.testing.assert_array_equal(np.asarray(again).reshape(shape), pixels)
 
 
+def test_eight_bit_whose_pixels_were_changed_or_cut_is_refused(tmp_path):
+    """Pillow reads what is left of the pixels of a smooth picture, which packs into few bytes."""
+    path = tmp_path / "a.png"
+    pixels = (np.add.outer(np.arange(40) * 2, np.arange(50))[..., None] + np.zeros(3)) / 255
+    Image.fromarray((pixels * 255).astype(np.uint8)).save(path)
+    whole = path.read_bytes()
+    for cut in range(1, len(whole), 3):
+        path.write_bytes(whole[:-cut])
+        with pytest.raises(kf.InputError, match="path"):
+            read(path)
+    for place in range(33, len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with pytest.raises(kf.InputError, match="path"):
+            read(path)
+    path.write_bytes(whole + b"what follows the end is no part of the picture")
+    np.testing.assert_allclose(read(path).values, pixels, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a.webp", "a.png", "deep.png"])
+def test_a_picture_that_does_not_fit_is_refused_before_it_is_decoded(name, tmp_path, monkeypatch):
+    path, side = tmp_path / name, 2400
+    if name == "deep.png":
+        with writer(path, (side, side), 3, {"levels": 65535}) as picture:
+            for _ in range(side // 100):
+                picture.write(np.zeros((100, side, 3), np.float32))
+    else:
+        Image.new("RGB", (side, side)).save(path)
+    each = {"a.webp": 16 + 3 + 12, "a.png": 4 + 3 + 12, "deep.png": 18 + 12}[name]
+    left = "kronfield._core.memory.available_memory"
+    monkeypatch.setattr(left, lambda: each * side**2)
+    assert read(path).values.shape == (side, side, 3)
+    monkeypatch.setattr(left, lambda: each * side**2 - 1)
+    monkeypatch.setattr("kronfield.files.images.pillow_pixels", None)
+    monkeypatch.setattr("kronfield.files.images.read_png", None)
+    with pytest.raises(kf.InputError, match="2400 x 2400 pixels, which needs about"):
+        read(path)
+
+
+def test_lack_of_memory_is_not_told_as_damage(tmp_path, monkeypatch):
+    def none_left(_picture):
+        raise MemoryError
+
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    monkeypatch.setattr("kronfield.files.images.pillow_pixels", none_left)
+    with pytest.raises(kf.InputError, match="more memory than is left") as caught:
+        read(tmp_path / "a.png")
+    assert "whole" not in str(caught.value)
+
+
 @given(
     height=st.integers(1, 20),
     width=st.integers(1, 20),

@@ -70,7 +70,7 @@ def extra(name: str) -> Iterator[None]:
 def decoding(path: Path, expected: str) -> Iterator[None]:
     """Convert any exception of a decoder into an `InputError`; silence its warnings and logs.
 
-    Decoders raise nearly any exception on damaged files.
+    Decoders raise nearly any exception on damaged files. Lack of memory is no damage.
     """
     loud = [logger for logger in map(logging.getLogger, _LOGS) if not logger.disabled]
     for logger in loud:
@@ -81,6 +81,13 @@ def decoding(path: Path, expected: str) -> Iterator[None]:
             yield
     except InputError:
         raise
+    except MemoryError as error:
+        raise problem(
+            "path",
+            f"{path}, which needs more memory than is left",
+            "a file that fits",
+            "Free some memory, raise its limit, or cut the file into parts.",
+        ) from error
     except Exception as error:
         raise damaged(path, _reason(path, error), expected) from error
     finally:

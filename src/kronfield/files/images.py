@@ -14,15 +14,18 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, describe, problem
 from kronfield._core.atomic import replacing
+from kronfield._core.memory import check_memory
 from kronfield.files.description import describe_signal
 from kronfield.files.guard import decoding
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.png_reading import is_deep, read_png
+from kronfield.files.png_reading import check_chunks, is_deep, read_png
 from kronfield.files.signal import Signal, channel_names, is_raw, pixel_values
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 # The EXIF tag of the orientation.
 _ORIENTATION = 0x0112
+# Bytes that Pillow takes for a pixel beside the result, measured; 8 for other formats.
+_DECODER = {"WEBP": 16, "PNG": 4, "JPEG": 4, "BMP": 4}
 # Pixels that are copied from Pillow at a time.
 _BAND = 1 << 22
 # The mode to which Pillow converts each mode, without and with transparency; others are kept.
@@ -60,11 +63,34 @@ def read_image(path: Path, *, raw: bool = False) -> Signal:
                         "a single picture",
                         "Convert it to a video: .mp4",
                     )
-                pixels = read_png(path) if is_deep(path) else pillow_pixels(picture)
+                deep = is_deep(path)
+                _check_picture_memory(path, picture, deep=deep, raw=raw)
+                if picture.format == "PNG" and not deep:
+                    check_chunks(path)
+                pixels = read_png(path) if deep else pillow_pixels(picture)
                 pixels = upright(pixels, _orientation(picture))
         except Image.DecompressionBombError as error:
             raise _too_many_pixels(path, error) from error
     return image_signal(path, pixels, _levels(pixels), raw=raw)
+
+
+def _check_picture_memory(path: Path, picture: Any, *, deep: bool, raw: bool) -> None:
+    """Raise an error if a picture needs more memory than there is, before it is decoded.
+
+    A few kilobytes may stand for 10^8 pixels.
+    """
+    channels = max(3, len(picture.getbands()))
+    stored = 2 if deep or picture.mode.startswith("I") else 1
+    # 16 bits: the bytes of the pixels with and without filters beside the pixels
+    decoder = 2 * stored * channels if deep else _DECODER.get(picture.format, 8)
+    each = decoder + stored * channels + (0 if raw else 4 * channels)
+    width, height = picture.size
+    check_memory(
+        "path",
+        f"{path}, a picture of {width} x {height} pixels",
+        float(width) * height * each,
+        "Cut it into parts, or make it smaller.",
+    )
 
 
 def picture_size(path: Path) -> tuple[int, int]:

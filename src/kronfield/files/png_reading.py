@@ -37,6 +37,25 @@ def is_deep(path: Path) -> bool:
     )
 
 
+def check_chunks(path: Path) -> None:
+    """Raise ValueError or struct.error if a PNG ends early, or a part of its pixels was changed.
+
+    Pillow does not compare the checksums of pixels. Chunks that pictures do without, such as
+    comments, are not checked: their names begin with a small letter.
+    """
+    with open(path, "rb") as file:
+        file.seek(len(SIGNATURE))
+        name = b""
+        while name != b"IEND":
+            length, name = struct.unpack(">I4s", file.read(8))
+            check, left = zlib.crc32(name), length
+            while left and (part := file.read(min(left, 1 << 20))):
+                check, left = zlib.crc32(part, check), left - len(part)
+            (stored,) = struct.unpack(">I", file.read(4))
+            if stored != check and name[:1].isupper():
+                raise ValueError(f"checksum of {name!r} is wrong")
+
+
 def read_png(path: Path) -> Array:
     """Return the stored pixels (H, W, C) of an 8-bit or 16-bit PNG without palette.
 
