@@ -9,8 +9,10 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -102,7 +104,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn errors that the user can correct into a `Failure`."""
-        with shown_warnings():
+        with shown_warnings(), ended_by_signals():
             try:
                 return super().invoke(ctx)
             except click.exceptions.NoArgsIsHelpError:
@@ -167,6 +169,32 @@ def shown_warnings() -> Iterator[None]:
         warnings.simplefilter("default")
         warnings.showwarning = show
         yield
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the command as an error does: temporary files are removed.
+
+    Processes that are forked meanwhile end at once, as they do by default.
+    """
+    owner, before = os.getpid(), {}
+
+    def end(number: int, _frame: Any) -> None:
+        if os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Output:
