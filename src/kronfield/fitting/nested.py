@@ -67,7 +67,7 @@ def nested_start(
     gradients with the diagonal as preconditioner, which depends on ``penalty``.
     """
     strategy = equations.strategy(penalty).strategy
-    if not isinstance(strategy, ConjugateGradients) or strategy.in_cosines:
+    if not isinstance(strategy, ConjugateGradients) or strategy.in_cosines or strategy.on_complete:
         return None
     coarse = grid.coarser()
     if math.prod(coarse.counts) < AT_ONCE:

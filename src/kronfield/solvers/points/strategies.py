@@ -186,15 +186,20 @@ class ConjugateGradients:
         The most iterations, if that is less than the limit.
     on_levels : bool
         Whether corrections from coarser grids are added to the diagonal, for the name.
+    on_complete : bool
+        Whether the preconditioner is the system of a complete grid with uneven axes.
     """
 
     in_cosines: bool
     patience: int | None = None
     on_levels: bool = False
+    on_complete: bool = False
 
     @property
     def name(self) -> str:
         """The name in reports."""
+        if self.on_complete:
+            return "conjugate gradients, preconditioned by a complete grid"
         diagonal = "by the diagonals of several grids" if self.on_levels else "by the diagonal"
         by = "in cosines" if self.in_cosines else diagonal
         return f"conjugate gradients, preconditioned {by}"
@@ -209,7 +214,9 @@ class ConjugateGradients:
     ) -> Solution:
         """Return the solution; raise `ConvergenceError` with the last estimate if not converged."""
         if system is None:
-            system = equations.local_system(penalty, in_cosines=self.in_cosines)
+            system = equations.local_system(
+                penalty, in_cosines=self.in_cosines, on_complete=self.on_complete
+            )
         constant, left, reference = _constant(system, b, equations.node_weights, penalty.ridge)
         limit = iterations.limit
         if iterations.start is not None:
@@ -293,7 +300,8 @@ def select_strategy(
        gradients need many iterations to cross a gap, unless coarser grids are in the
        preconditioner (`LocalSystem.has_levels`).
     7. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
-       (`LocalSystem`). Where a factorisation is affordable, `PATIENCE` limits the iterations.
+       (`LocalSystem`). Where a factorisation is affordable, `PATIENCE` limits the iterations, and
+       also where the preconditioner is a complete grid with uneven axes (`CompleteGrid`).
     """
     shape = equations.encoding.shape
     n = math.prod(shape)
@@ -329,7 +337,8 @@ def select_fallback(
 
     If only a factorisation has failed, the next strategy is conjugate gradients. If only conjugate
     gradients limited by `PATIENCE` have failed, it is a factorisation. If both have failed, it is
-    conjugate gradients without that limit, which continue from the last estimate.
+    conjugate gradients without that limit, which continue from the last estimate. They do
+    not have the preconditioner of a complete grid, which was then no good one.
     """
     reasons = [attempt.failure for attempt in attempts]
     iterative = [
@@ -340,10 +349,13 @@ def select_fallback(
         return _select_iterations(equations, penalty, reasons)
     if not iterative or iterative[-1].patience is None:
         return None
-    if not factored:
+    if not factored and affordable(equations.encoding.shape):
         reasons.append(_affordable_size(equations.encoding.shape))
         return Selection(Factorisation(), "; ".join(reasons))
-    strategy = replace(iterative[-1], patience=None)
+    strategy = replace(iterative[-1], patience=None, on_complete=False)
+    if iterative[-1].on_complete:
+        system = equations.local_system(penalty, on_complete=False)
+        strategy = replace(strategy, in_cosines=system.in_cosines, on_levels=system.has_levels)
     return Selection(strategy, "; ".join([*reasons, "the iterations were continued"]))
 
 
@@ -352,8 +364,9 @@ def _select_iterations(
 ) -> Selection:
     """Return conjugate gradients with the preconditioner for this penalty."""
     system = equations.local_system(penalty)
-    patience = PATIENCE if affordable(equations.encoding.shape) else None
-    strategy = ConjugateGradients(system.in_cosines, patience, system.has_levels)
+    complete = system.on_complete
+    patience = PATIENCE if complete or affordable(equations.encoding.shape) else None
+    strategy = ConjugateGradients(system.in_cosines, patience, system.has_levels, complete)
     return Selection(strategy, "; ".join([*reasons, system.reason]), system)
 
 

@@ -30,6 +30,7 @@ from kronfield.solvers.grid.basis import AxisBasis
 from kronfield.solvers.points.multilevel import Multilevel
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import AxisRows
+from kronfield.solvers.points.separable import CompleteGrid
 from kronfield.solvers.points.stencil import Stencil
 
 # The fast cosine transform is slow for lengths with a prime factor above SMOOTH. Such axes are
@@ -148,7 +149,8 @@ class LocalSystem:
     The preconditioner is the same system on a complete grid, with equal points in every cell. The
     cosine transform makes it diagonal. If the penalty is weak relative to the data, the diagonal is
     the preconditioner instead: a complete grid is then a poor model of the nodes without points.
-    Where few nodes have data, corrections from coarser grids are added (`Multilevel`).
+    Where few nodes have data, corrections from coarser grids are added (`Multilevel`). Data
+    that are nearly a complete grid with uneven axes have one of their own (`CompleteGrid`).
 
     Parameters
     ----------
@@ -167,6 +169,8 @@ class LocalSystem:
         float32 or float64.
     in_cosines : bool, optional
         Which preconditioner to use; by default the rule with `WEAK` decides.
+    complete : CompleteGrid, optional
+        The preconditioner to use in place of both.
     """
 
     def __init__(
@@ -178,8 +182,9 @@ class LocalSystem:
         diagonal: Array,
         dtype: Any,
         in_cosines: bool | None = None,
+        complete: CompleteGrid | None = None,
     ) -> None:
-        self.term, self._penalty = term, penalty
+        self.term, self._penalty, self._complete = term, penalty, complete
         on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
         # B'WB, if it is diagonal
         self._only = diagonal if on_nodes and diagonal.dtype == dtype else None
@@ -195,19 +200,21 @@ class LocalSystem:
         if is_sparse and self._flat:
             self.weak_up_to = WEAK_IF_SPARSE
         self.in_cosines = self._is_strong if in_cosines is None else in_cosines
+        if complete is not None:
+            self.in_cosines = False
         if self.in_cosines:
             own = math.prod(float(row[0]) for row in gram)
-            complete: Any = density * (
+            even: Any = density * (
                 own if self._flat else _toeplitz(gram, penalty.shape, penalty.wraps)
             )
-            self._constant = float(complete) if self._flat else 0.0
-            total = symbol + complete
+            self._constant = float(even) if self._flat else 0.0
+            total = symbol + even
         else:
             total = np.asarray(diagonal, dtype=np.float64) + stiffness
         smallest = max(float(np.finfo(dtype).tiny) * 1e6, 1e-14 * float(total.max()))
         self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
         self._levels = None
-        if is_sparse and not self.in_cosines:
+        if is_sparse and not self.in_cosines and complete is None:
             self._levels = Multilevel.of(penalty, diagonal, stiffness, self._inverse)
 
     @property
@@ -220,8 +227,15 @@ class LocalSystem:
         return self._levels is not None
 
     @property
+    def on_complete(self) -> bool:
+        """Whether the preconditioner is that of a complete grid with uneven axes."""
+        return self._complete is not None
+
+    @property
     def reason(self) -> str:
-        """A sentence on the strength of the penalty, which decides on the preconditioner."""
+        """A sentence on what decides on the preconditioner."""
+        if self.on_complete:
+            return "the data are nearly a complete grid"
         ratio = self.stiffness / self.data_diagonal if self.data_diagonal else math.inf
         return (
             f"the penalty adds {ratio:.3g} times the diagonal of the data, "
@@ -247,7 +261,8 @@ class LocalSystem:
     @property
     def inverse_diagonal(self) -> Array | None:
         """One over the diagonal, if that alone is the preconditioner."""
-        return None if self.in_cosines or self._levels is not None else self._inverse
+        several = self._levels is not None or self._complete is not None
+        return None if self.in_cosines or several else self._inverse
 
     def penalty(self, x: Array) -> Array | None:
         """Return the penalty times x in cosines, without the correction at the ends, or None."""
@@ -259,6 +274,8 @@ class LocalSystem:
         In cosines z = (complete grid + penalty)^-1 r; else z is r over the diagonal, plus the
         corrections of coarser grids if there are any.
         """
+        if self._complete is not None:
+            return self._complete(r, out), None
         if self._levels is not None:
             return self._levels(r, out), None
         if not self.in_cosines:
