@@ -49,7 +49,7 @@ ENERGY_TOLERANCE, ENERGY_LIMIT = 1e-3, 1000
 # The preconditioner is that of a complete grid with uneven axes if
 #
 # - data differ from one by at most NEARLY (`disproportion`): up to 5 it needs a hundredth to a
-#   third of the iterations, above 9 often more;
+#   half of the iterations, above 9 often more;
 # - the mean diagonal of the penalty is at most MODERATE times that of the data, for splines on
 #   three or more axes, else TINY times: systems that others solve in a few dozen iterations are
 #   not worth its eigenvectors;

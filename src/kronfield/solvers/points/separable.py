@@ -26,7 +26,7 @@ from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.points.penalty import DifferencePenalty
 
 # The roughness of an axis is that of first differences, plus this multiple of their mean diagonal:
-# without it constants would have none. Measured: 0.01 to 1 give nearly the same iterations.
+# without it constants would have none. Measured: with 0.01 or 1 iterations change by up to twice.
 LEVEL = 0.1
 
 
