@@ -11,6 +11,7 @@ import pytest
 import kronfield as kf
 from kronfield._core import atomic
 from kronfield._core.atomic import replacing
+from kronfield.files import read
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -85,6 +86,11 @@ def test_long_names(tmp_path):
     assert (tmp_path / longest).read_text() == "whole"
     with pytest.raises(kf.InputError, match="258 bytes"), replacing(tmp_path / ("é" + "x" * 256)):
         pass
+
+
+def test_files_of_long_names_are_refused_when_read():
+    with pytest.raises(kf.InputError, match="304 bytes"):
+        read("x" * 300 + ".png")
 
 
 def test_sigterm_leaves_no_temporary_file(tmp_path):

@@ -193,6 +193,13 @@ def test_metadata_nested_without_end_are_refused(tmp_path):
         kf.load(path)
 
 
+@pytest.mark.parametrize("path", [None, 3, b"a.field", [], "x" * 300])
+def test_what_is_no_name_of_a_file(path):
+    for load in (kf.load, kf.Statistics.load):
+        with pytest.raises(kf.InputError, match="path: got"):
+            load(path)
+
+
 def test_other_files(tmp_path):
     with pytest.raises(kf.InputError, match="no such file"):
         kf.load(tmp_path / "missing.field")

@@ -39,7 +39,7 @@ def load(
     functions : dict, optional
         The functions of every `ShiftedBasis` in the encoding, by name.
     """
-    if os.path.isdir(path):
+    if isinstance(path, str | os.PathLike) and os.path.isdir(path):
         from kronfield.lazy.storage import load as load_lazy
 
         return load_lazy(path, functions)

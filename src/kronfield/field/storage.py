@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, InputError, problem
-from kronfield._core.atomic import replacing
+from kronfield._core.arrays import Array, InputError, describe, problem
+from kronfield._core.atomic import check_name, replacing
 from kronfield._core.frames import Frame
 from kronfield._core.records import record
 
@@ -106,7 +106,10 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
     """Return the arrays and metadata of a file that `write` wrote."""
     from safetensors import SafetensorError, safe_open
 
+    if not isinstance(path, str | os.PathLike):
+        raise problem("path", describe(path), "a str or a path", "Name a file.", TypeError)
     target = Path(path)
+    check_name(target)
     if not target.is_file():
         others = [x.name for x in target.parent.glob(f"*{target.suffix}")] if target.suffix else []
         close = difflib.get_close_matches(target.name, others, n=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kronfield._core.arrays import InputError, problem
-from kronfield._core.atomic import replacing
+from kronfield._core.atomic import check_name, replacing
 from kronfield._core.memory import memory_size
 
 Item = TypeVar("Item")
@@ -32,6 +32,7 @@ def check_source(path: Path) -> None:
 
     Folders are accepted only as zarr arrays.
     """
+    check_name(path)
     if path.is_dir() and path.suffix.lower() == ".zarr":
         return
     if path.is_dir():
