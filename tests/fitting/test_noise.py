@@ -875,7 +875,7 @@ def test_the_unit_of_a_channel_does_not_hide_noise_of_another(unit):
     field = kf.fit(np.moveaxis(noisy, 0, -1))
     left = np.moveaxis(field.on_grid(), -1, 0) - np.concatenate([plain, unit * bell])
     assert left[0].std() < 0.03
-    assert np.abs(left[1]).max() < 1e-6 * unit
+    assert np.abs(left[1]).max() < 3e-6 * unit  # cross-validation gives it nearly no penalty
     assert not find_noise(np.concatenate([plain, unit * bell])).is_found
 
 

@@ -229,7 +229,7 @@ def test_training_stops_when_the_page_has_left(jobs):
 # ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:values. nothing was removed")
+@pytest.mark.filterwarnings("ignore:values. no noise was found")
 @pytest.mark.parametrize("state", [{"noise": 0.1}, {"noise": 0.0}, {"noise": 0.3 / 7}])
 @pytest.mark.parametrize("strokes", ["", "2:8.8.20.14;1:25.5;"])
 def test_the_code_of_repair_prints_the_numbers_of_the_page(jobs, state, strokes):
@@ -400,7 +400,7 @@ def test_numbers_keep_six_digits(numbers):
             assert found is None
 
 
-@pytest.mark.filterwarnings("ignore:values. nothing was removed")
+@pytest.mark.filterwarnings("ignore:values. no noise was found")
 @pytest.mark.parametrize("tab", ["reconstruct", "chosen", "repair", "points"])
 def test_fields_are_saved(jobs, tab, tmp_path):
     state = {"points": points.example()} if tab == "points" else SMALL

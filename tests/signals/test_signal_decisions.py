@@ -17,6 +17,7 @@ from kronfield.cli.denoise import _Done, _smoothed
 from kronfield.cli.fit import _no_ridge_if_long, _sample_counts
 from kronfield.files import read, write
 from kronfield.fitting import settings
+from kronfield.fitting.smoothing import Smoothing
 from kronfield.signals import contest
 from kronfield.signals.contest import GridContest, PointContest
 from kronfield.signals.denoise import Denoising, samples_of
@@ -212,7 +213,7 @@ def test_signals_denoised_around():
     """The effect of a strong penalty is cut short, that of a weak one is not."""
     reaches = []
     for weight in (1e4, 25.0):
-        smoothing = SimpleNamespace(weights=[weight], order=1, units=(1, 1), rotation=[1])
+        smoothing = Smoothing(np.eye(1), 1, 0.0, (weight,), 0.0, 0.0, units=(1.0, 1.0))
         job = SimpleNamespace(
             choice=SimpleNamespace(smoothing=smoothing),
             noise=1,

@@ -130,7 +130,7 @@ class SplineFamily:
         Examples
         --------
         >>> SplineFamily(1).spreads(np.array([0.0, 1.0, 4.0]))
-        array([0.08333333, 0.25      , 0.25      ])
+        array([0.0625, 0.25  , 0.1875])
         """
         from scipy.interpolate import make_interp_spline
 

@@ -30,7 +30,8 @@ PER_OCTAVE, OCTAVES = 64, 60
 STRONGEST_BAND = 12.0
 # The step between the ridges that are tried, as a power of ten: the resolution of the minimum.
 RIDGE_STEP = 0.5
-# Residuals below this part of the largest value are rounding.
+# Values that differ by less than this part of the largest one are constant, but for rounding; and
+# residuals below it are rounding.
 ROUNDING = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
 # A long axis of N samples is solved in its eigenbasis if N^2 is at most this many times the number
@@ -342,9 +343,12 @@ def _joined(scores: Sequence[float], planes: Array, sigmas: Array | None) -> flo
     """Return one score of all channels, which does not depend on the unit of a channel."""
     found = np.array(scores)
     if sigmas is None:
-        # scores of a constant channel are rounding, and their logarithms would be noise
-        largest = np.abs(planes).reshape(len(planes), -1).max(axis=1)
-        return math.exp(float(np.mean(np.log(np.maximum(found, (ROUNDING * largest) ** 2 + TINY)))))
+        flat = planes.reshape(len(planes), -1)
+        largest = np.abs(flat).max(axis=1)
+        logarithms = np.log(np.maximum(found, (ROUNDING * largest) ** 2 + TINY))
+        # a constant channel says nothing: its scores are rounding
+        varies = np.ptp(flat, axis=1) > ROUNDING * largest
+        return math.exp(float(np.mean(logarithms[varies] if varies.any() else logarithms)))
     # a channel without noise is not smoothed by either order
     variances = sigmas**2
     return float(

@@ -17,14 +17,20 @@ export async function start() {
 
 export function byId(id) { return document.getElementById(id); }
 
-export function say(text) { byId("status").textContent = text; }
+// A text stays until the next one; with "lasting", answers do not clear it for some seconds.
+let lastingUntil = 0;
+export function say(text, lasting = false) {
+  if (!text && Date.now() < lastingUntil) return;
+  lastingUntil = lasting ? Date.now() + 8000 : 0;
+  byId("status").textContent = text;
+}
 
 // A request that was followed by a newer one of its kind gives null.
 export async function ask(kind, state) {
   waiting.get(kind)?.abort();
   const controller = new AbortController();
   waiting.set(kind, controller);
-  const patience = setTimeout(() => say(WORKING), 400);
+  const patience = setTimeout(() => { if (Date.now() >= lastingUntil) say(WORKING); }, 400);
   try {
     const response = await fetch(`/api/${kind}`, options(state, controller.signal));
     const found = await response.json();

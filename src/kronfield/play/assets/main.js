@@ -35,7 +35,7 @@ async function receive(file) {
       for (const name of ["reconstruct", "repair"]) if (opened[name] && name === current) opened[name].take(found.name, file.name);
     }
     say("");
-  } catch (error) { say(error.message); }
+  } catch (error) { say(error.message, true); }
 }
 
 async function copy(text, done) {
